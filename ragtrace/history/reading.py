@@ -150,6 +150,16 @@ class StoredVerdict(NamedTuple):
     verdict: GuardVerdict
 
 
+class TagCodes(NamedTuple):
+    """Values of one tag of some calls."""
+
+    name: str
+    values: Sequence[str]
+    """Texts of the values."""
+    code: NDArray[np.int16]
+    """Position in `values` of the value of each call; -1: it has no such tag."""
+
+
 class GuardCount(NamedTuple):
     """Number of stored RAG calls that a guard treated alike."""
 
@@ -614,6 +624,48 @@ class HistoryReader:
         while (name := self.database.execute(following, (found[-1] if found else "",)).fetchone()[0]) is not None:
             found.append(str(name))
         return found
+
+    def tag_codes(self, numbers: NDArray[Any], fewest: int, most: int) -> Iterator[TagCodes]:
+        """Yield the tags by which calls can be divided into groups, each with the value of every call.
+
+        Args:
+            numbers: row numbers of the calls.
+            fewest: fewest values that a tag has among these calls.
+            most: most values that it has in the history, whose other calls are not looked at.
+        """
+        if not len(numbers):
+            return
+        first, last = int(numbers.min()), int(numbers.max())
+        for name in self.tag_names():
+            self.go_on()
+            values = self._tag_values(name, most)
+            of_value = [self._numbers_with(name, value, first, last) for value in values]
+            if sum(map(bool, map(len, of_value))) < fewest:
+                continue
+            tagged = np.concatenate(of_value)
+            codes = np.repeat(np.arange(len(values), dtype=np.int16), [len(each) for each in of_value])
+            order = np.argsort(tagged, kind="stable")
+            tagged, codes = tagged[order], codes[order]
+            place = np.minimum(np.searchsorted(tagged, numbers), len(tagged) - 1)
+            yield TagCodes(name, values, np.where(tagged[place] == numbers, codes[place], np.int16(-1)))
+
+    def _tag_values(self, name: str, most: int) -> list[str]:
+        """Return the texts of all values of a tag, or nothing if there are more than *most*."""
+        following = "SELECT min(value) FROM main.tags WHERE name = ? AND value > ?"  # by the index, as in `tag_names`
+        found: list[str] = []
+        while len(found) <= most:
+            (value,) = self.database.execute(following, (name, found[-1] if found else "")).fetchone()
+            if not isinstance(value, str):  # none, or damaged ones, which come last
+                return found
+            found.append(value)
+        return []
+
+    def _numbers_with(self, name: str, value: str, first: int, last: int) -> NDArray[np.int64]:
+        rows = self.database.execute(
+            "SELECT number FROM main.tags WHERE name = ? AND value = ? AND number BETWEEN ? AND ?",
+            (name, value, first, last),
+        )
+        return np.fromiter((number for (number,) in rows), np.int64)
 
     def tag_texts(self, name: str, first: int, last: int) -> list[tuple[int, str]]:
         """Return row number and text of the value of each stored RAG call that has a tag.

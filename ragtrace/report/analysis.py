@@ -16,7 +16,7 @@ import numpy as np
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.estimates import Baseline, Estimate
-from ragtrace.history.reading import CallColumns, CallTexts, HistoryReader
+from ragtrace.history.reading import CallColumns, CallTexts, HistoryReader, TagCodes
 from ragtrace.report.alert_history import reported_alerts
 from ragtrace.report.calibration import LabelCorrections
 from ragtrace.report.comparability import version_note
@@ -31,7 +31,7 @@ from ragtrace.report.comparison import (
     recent_change,
     release_names,
 )
-from ragtrace.report.grouping import group_bad_calls
+from ragtrace.report.grouping import FEWEST_VALUES, MOST_VALUES, group_bad_calls
 from ragtrace.report.guard_summary import guard_summaries
 from ragtrace.report.model import (
     MOST_POINTS,
@@ -282,8 +282,11 @@ class ReportBuilder:
             past = NO_PAST
             if begin is not None and self._oldest is not None and self._oldest < begin:
                 past = past_scores(self._reader, self._path, self._choice, main, self._oldest, begin)
-            self._found_search = ChangeSearch(self._columns, main, past)
+            self._found_search = ChangeSearch(self._columns, main, past, self._tag_codes)
         return self._found_search
+
+    def _tag_codes(self) -> Iterator[TagCodes]:
+        return self._reader.tag_codes(self._columns.number, FEWEST_VALUES, MOST_VALUES)
 
     def _watched(self, series: ScoreSeries, change: Change) -> Change:
         """Return the change of a metric between the periods compared, with respect to what is usual at that time."""

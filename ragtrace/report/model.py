@@ -232,7 +232,8 @@ class ChangedGroup:
     """Group of calls that most of a change comes from, with the time since when the metric is another one there."""
 
     names: tuple[tuple[str, str], ...]
-    """Kind (workflow, model, release) and name of each property that the group's calls share."""
+    """Kind (workflow, model, release, tag) and name of each property that the group's calls share. That of a tag is
+    name=value."""
     share: float
     """Share of the change that comes from the group; above 1 where the other calls changed the other way."""
     at: float

@@ -10,7 +10,8 @@ at most 0.0002, in at most 6 % of weeks (`tests/simulation/test_hourly_looks.py`
 **End.** A change is over if a stretch of calls with another mean, and the same mean before and after it, explains the
 scores clearly better than a change that lasts, and the means before and after it do not differ.
 
-**Group.** A group is the calls of a workflow, a model, a release, or a workflow with one model. The change is
+**Group.** A group is the calls of a workflow, a model, a release, a workflow with one model, or those with a value of
+a tag, of a tag that has few. The change is
 explained by the group whose own change has the most evidence, if that is as much as for all calls together (a change
 within a group is diluted by the calls outside it), and if the group brings more than half of the difference: its share
 of the calls times the distance of its mean from the mean before, after the change less before it. A group without
@@ -19,7 +20,8 @@ calls before the change, such as a new release, is compared with all calls befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -41,7 +43,7 @@ from ragtrace.report.comparison import MOST_AT_SOME_LOOK, change_between, direct
 from ragtrace.report.model import Change, ChangedGroup, ChangeEnd, Comparison, Direction, Onset, Rhythm, Rollout
 
 if TYPE_CHECKING:
-    from ragtrace.history.reading import CallColumns
+    from ragtrace.history.reading import CallColumns, TagCodes
     from ragtrace.history.segments import Floats, Ints
     from ragtrace.report.series import Mask, ScoreSeries
 
@@ -62,6 +64,10 @@ _MOST_OF_CHANGE: Final = 0.5
 """Share of the difference above which a group has most of it."""
 _NEEDED_FOR_BOTH: Final = 2.0
 """Evidence that a workflow with one model must have beyond that of either alone, as it has one name more."""
+_NEEDED_FOR_TAG: Final = 2.0
+"""Evidence that one tag alone must have beyond that of all calls together, and of a workflow, model or release. Of many
+tags the best one has more by chance, about the logarithm of their number."""
+_TAG: Final = "tag"
 _NOISE: Final = 1.0
 """Evidence by which a group may stay below all calls, as the calls outside it scatter, too."""
 
@@ -74,6 +80,18 @@ class _Group:
     """Kind and name of each property."""
     sums: OrderedSums
     """Sums of the group's scores over the blocks of all scores."""
+
+    def needed(self, n_of_tags: int) -> float:
+        """Return the evidence that the group must have beyond that of a workflow, a model or a release.
+
+        Of many groups, some look like the cause by chance: those of a workflow with a model, and those of tags.
+
+        Args:
+            n_of_tags: number of groups by tags that are looked at.
+        """
+        if self.names[0][0] == _TAG:
+            return _NEEDED_FOR_TAG + math.log(n_of_tags)
+        return _NEEDED_FOR_BOTH * (len(self.names) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +178,17 @@ class ChangeSearch:
         columns: the calls, those compared with included.
         series: scores of the metric.
         past: scores of the metric in the weeks before the calls.
+        tags: reads the tags of the calls, which is done where a change was found.
     """
 
-    def __init__(self, columns: CallColumns, series: ScoreSeries, past: TimedSums) -> None:
-        self._columns, self._series = columns, series
+    def __init__(
+        self,
+        columns: CallColumns,
+        series: ScoreSeries,
+        past: TimedSums,
+        tags: Callable[[], Iterable[TagCodes]] = tuple,
+    ) -> None:
+        self._columns, self._series, self._tags = columns, series, tags
         self._scores = _Scores(columns, series)
         (sums,) = self._scores.sums()
         self._rhythm = learn_rhythm(TimedSums(self._scores.block_times(), sums), past)
@@ -237,7 +262,7 @@ class ChangeSearch:
         if self._rhythm is not None:  # of a group's change, the rhythm takes nothing away
             kept = self._rhythm.kept(np.array(found.first), np.array(scores.blocks))
             found = replace(found, evidence=found.evidence * float(kept))
-        group = _changed_group(columns, series, scores, whole, found, self._adjusted, end)
+        group = _changed_group(columns, [*self._tags()], series, scores, whole, found, self._adjusted, end)
         first, last = (earliest, latest) if group is None else (group.earliest, group.latest)
         rollouts = tuple(each for each in rollouts_in(columns) if first <= each.at <= last)
         return Onset(at, earliest, latest, direction, before, after, group, rollouts)
@@ -281,6 +306,7 @@ def _is_clear(found: ChangePoint, series: ScoreSeries, comparison: Comparison | 
 
 def _changed_group(
     columns: CallColumns,
+    tags: Sequence[TagCodes],
     series: ScoreSeries,
     scores: _Scores,
     whole: OrderedSums,
@@ -292,6 +318,7 @@ def _changed_group(
 
     Args:
         columns: the calls.
+        tags: tags of the calls.
         series: scores of the metric.
         scores: its scores until the change was over.
         whole: sums over their blocks, less what is usual.
@@ -299,15 +326,17 @@ def _changed_group(
         adjusted: takes what is usual from the sums of a group.
         end: time when the change was over.
     """
-    known = (_candidate(_Group(names, adjusted(sums)), whole, found) for names, sums in _groups(columns, scores))
+    groups = [_Group(names, adjusted(sums)) for names, sums in _groups(columns, tags, scores)]
+    n_of_tags = sum(each.names[0][0] == _TAG for each in groups)
+    known = (_candidate(each, whole, found, n_of_tags) for each in groups)
     candidates = [each for each in known if each is not None]
-    best = max(candidates, key=_rank, default=None)
+    best = max(candidates, key=lambda each: each.evidence - each.group.needed(n_of_tags), default=None)
     if best is None:
         return None
     # Other names of the same calls, such as a model that only one workflow uses, tell a reader as much.
     alike = [each.group for each in candidates if all(map(np.array_equal, each.group.sums, best.group.sums))]
     names = dict.fromkeys(name for group in (best.group, *alike) for name in group.names)
-    member = _calls_of(columns, best.group)
+    member = _calls_of(columns, tags, best.group)
     if best.change is None:
         began = earliest = latest = float(columns.at[member].min())
     else:
@@ -327,8 +356,11 @@ class _Groups(NamedTuple):
     """Position in `names` of the group of each scored call; -1: it is in none."""
 
 
-def _groups(columns: CallColumns, scores: _Scores) -> Iterator[tuple[tuple[tuple[str, str], ...], OrderedSums]]:
-    """Yield names and sums of the groups of the scored calls by workflow, model, release, and workflow with model."""
+def _groups(
+    columns: CallColumns, tags: Sequence[TagCodes], scores: _Scores
+) -> Iterator[tuple[tuple[tuple[str, str], ...], OrderedSums]]:
+    """Yield names and sums of the groups of the scored calls by workflow, model, release, workflow with model, and
+    tag."""
     of_release = {number: source.release for number, source in columns.sources.items()}
     releases = sorted(set(of_release.values()))
     place = np.zeros(max(of_release, default=0) + 1, dtype=np.int32)
@@ -345,7 +377,10 @@ def _groups(columns: CallColumns, scores: _Scores) -> Iterator[tuple[tuple[tuple
     pairs = [(*first, *second) for first in workflow.names for second in model.names]
     both = workflow.place * np.int32(len(model.names)) + model.place
     both[(workflow.place < 0) | (model.place < 0)] = -1
-    for groups in (workflow, model, release, _largest(pairs, both)):
+    of_tags = (
+        _largest([((_TAG, f"{tag.name}={value}"),) for value in tag.values], tag.code[scores.call]) for tag in tags
+    )
+    for groups in (workflow, model, release, _largest(pairs, both), *of_tags):
         yield from zip(groups.names, scores.sums(groups.place, len(groups.names)), strict=True)
 
 
@@ -364,13 +399,14 @@ def _largest(names: Sequence[tuple[tuple[str, str], ...]], codes: Ints) -> _Grou
     return _Groups([names[code] for code in largest], place[codes])
 
 
-def _candidate(group: _Group, whole: OrderedSums, found: ChangePoint) -> _Candidate | None:
+def _candidate(group: _Group, whole: OrderedSums, found: ChangePoint, n_of_tags: int) -> _Candidate | None:
     """Return the group with its share of a change and its evidence, or None if it does not explain the change.
 
     Args:
         group: the group.
         whole: sums of all scores.
         found: the change in these.
+        n_of_tags: number of groups by tags that are looked at.
     """
     mine = group.sums
     past, now = _totals(mine.part(0, found.first)), _totals(mine.part(found.first, len(mine.w)))
@@ -388,12 +424,9 @@ def _candidate(group: _Group, whole: OrderedSums, found: ChangePoint) -> _Candid
     else:
         change = None
         evidence = evidence_of_difference(whole.part(0, found.first), mine.part(found.first, len(mine.w)))
-    explains = share > _MOST_OF_CHANGE and evidence >= found.evidence - _NOISE
+    of_chance = group.needed(n_of_tags) if group.names[0][0] == _TAG else 0.0
+    explains = share > _MOST_OF_CHANGE and evidence >= found.evidence - _NOISE + of_chance
     return _Candidate(group, share, evidence, change) if explains else None
-
-
-def _rank(candidate: _Candidate) -> float:
-    return candidate.evidence - _NEEDED_FOR_BOTH * (len(candidate.group.names) - 1)
 
 
 class _Totals(NamedTuple):
@@ -420,11 +453,15 @@ def _change_within(mine: OrderedSums) -> ChangePoint | None:
     return replace(found, first=first, earliest=int(blocks[found.earliest - 1]) + 1, latest=latest)
 
 
-def _calls_of(columns: CallColumns, group: _Group) -> Mask:
+def _calls_of(columns: CallColumns, tags: Sequence[TagCodes], group: _Group) -> Mask:
     """Return a mask of all calls of a group, also of those without a score."""
     member = np.ones(len(columns), dtype=bool)
     for kind, name in group.names:
-        if kind == "release":
+        codes: Ints
+        if kind == _TAG:
+            tag, value = name.split("=", 1)
+            codes, numbers = next((each.code, [each.values.index(value)]) for each in tags if each.name == tag)
+        elif kind == "release":
             codes, numbers = columns.source, [n for n, source in columns.sources.items() if source.release == name]
         else:
             codes, names = (

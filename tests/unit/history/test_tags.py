@@ -184,3 +184,22 @@ def test_a_damaged_tag_is_left_out_and_its_call_counted(path: Path, change: str,
     with closing(HistoryReader(str(path))) as reader:
         numbers = reader.columns(*FOREVER).number.tolist()
         assert (reader.tags(numbers), reader.damaged) == ({numbers[0]: left}, {numbers[0]})
+
+
+def test_the_values_of_each_tag_divide_the_calls(path: Path) -> None:
+    """Of those between the first and the last call, by tags with neither too few values nor too many."""
+    rng, given = random.Random(2), list[dict[str, TagValue]]()
+    for number in range(200):
+        mine: dict[str, TagValue] = {"id": f"r{number}", "tenant": rng.choice("abc"), "only": 1}
+        mine |= {"half": rng.random() < 0.5} if number % 3 else {}
+        given.append(mine | {"old": number} if number < 2 else mine)
+    fill(path, [tagged(float(number + 1), **mine) for number, mine in enumerate(given)])
+    with closing(HistoryReader(str(path))) as reader:
+        numbers = reader.columns(50.0, 180.0).number
+        found = {each.name: each for each in reader.tag_codes(numbers, 2, 50)}
+        assert [*reader.tag_codes(numbers[:0], 2, 50)] == []
+    assert sorted(found) == ["half", "tenant"]
+    for name, of in found.items():
+        seen = [None if code < 0 else of.values[code] for code in of.code.tolist()]
+        expected = [mine.get(name) for mine in given[49:179]]
+        assert seen == [None if value is None else tag_text(value) for value in expected]

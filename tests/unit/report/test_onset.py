@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from ragtrace.core.tags import TagValue
 from ragtrace.estimates import missing_estimate
 from ragtrace.report import wording
 from ragtrace.report.analysis import build_report
@@ -312,3 +313,52 @@ def test_the_same_hours_of_earlier_days_are_no_change(tmp_path: Path) -> None:
     assert row.change.usual == pytest.approx(row.change.value, abs=0.08)
     assert row.change.direction == "unclear"
     assert "are usual at these times of the day and the week" in wording.verdict(half).detail
+
+
+# --- tags ------------------------------------------------------------------------------------------------------------
+
+
+def tagged_history(
+    path: Path, rate: Callable[[float, Mapping[str, TagValue]], float], tags: Mapping[str, Sequence[TagValue]],
+    calls: int, seed: int = 1,
+) -> Path:  # fmt: skip
+    """Two days of calls with one of the values of each tag, of which the judge sees a half."""
+    rng, made_calls = random.Random(seed), []
+    for number in range(calls):
+        at = NOW - 2 * DAY + 2 * DAY * (number + 0.5) / calls
+        drawn = {name: rng.choice(values) for name, values in tags.items()}
+        workflow, model = rng.choice(("support", "billing")), rng.choice(("small-1", "big-2"))
+        one = made(at, Simulated(rate(at, drawn), 0.5, workflow, model), rng)
+        made_calls.append(replace(one, call=replace(one.call, tags=drawn)))
+    fill(path, made_calls, texts=False)
+    return path
+
+
+TENANTS: Final = [f"t{number}" for number in range(20)]
+
+
+def test_one_tenant_of_twenty_is_the_group_that_became_worse(tmp_path: Path) -> None:
+    """With its own time; every form names it, beside a tag that means nothing."""
+    path = tagged_history(
+        tmp_path / "history.db",
+        lambda at, tags: 0.95 if tags["tenant"] == "t7" and at >= NOW - DAY else 0.04,
+        {"tenant": TENANTS, "paying": [True, False]},
+        calls=6_000,
+    )
+    report = report_on(path)
+    group = onset_of(report).group
+    assert group is not None
+    assert group.names == (("tag", "tenant=t7"),)
+    assert group.earliest <= NOW - DAY <= group.latest
+    assert group.share > 0.6
+    assert group.before is not None
+    assert (group.before.high or 1.0) < (group.after.low or 0.0)
+    for text in (render_terminal(report), Parsed(render_html(report)).text, render_markdown(report).replace("\\", "")):
+        assert "comes from tag tenant=t7, worse there since" in " ".join(text.split())
+
+
+def test_a_change_everywhere_comes_from_no_tag(tmp_path: Path) -> None:
+    """However many tags there are."""
+    tags: dict[str, Sequence[TagValue]] = {"tenant": TENANTS, **{f"b{number}": [0, 1] for number in range(8)}}
+    path = tagged_history(tmp_path / "history.db", lambda at, _: 0.4 if at >= CHANGED else 0.05, tags, calls=3_600)
+    assert onset_of(report_on(path)).group is None
