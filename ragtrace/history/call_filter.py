@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 FIELDS: Final = ("workflow", "model", "release", "service", "status", "label", "feedback", "guard")
 """Fields of a call that are no metrics; people give `label` and `feedback`, and `guard` is the verdict of a guard. A
 tag is a field as well, such as `tag.tenant`, which is compared as the text that `tag_text` writes."""
-_TAG: Final = "tag."
-"""Beginning of a field that is a tag of the calls, as in `tag.tenant`."""
 _OF_GUARD: Final = frozenset({"guard.metric", "guard.mode", "guard.action", "guard.reason"})
 """Fields of the guard of a call besides its verdict."""
 PARTS: Final = ("status", "reason", "label", "evaluator")
@@ -37,6 +35,12 @@ _TOKEN: Final = re.compile(
 )
 _DEEPEST: Final = 50
 _MOST_CHARS: Final = 10_000
+
+
+def tag_of(field: str) -> str | None:
+    """Return the name of the tag that *field*, such as `tag.tenant`, stands for, or None if it is another field."""
+    kind, dot, name = field.partition(".")
+    return name if dot and kind == "tag" else None
 
 
 class Selected(NamedTuple):
@@ -180,9 +184,9 @@ class CallFilter:
         metric, _, part = name.text.rpartition(".")
         if (name.text in FIELDS and name.text != "feedback") or name.text in _OF_GUARD:
             return self._of_text(name.text, sign, value)
-        if name.text.startswith(_TAG):
+        if (tag := tag_of(name.text)) is not None:
             try:
-                check_tag_name(name.text.removeprefix(_TAG))
+                check_tag_name(tag)
             except SettingsError as error:
                 raise self._error(str(error), name.at) from None
             return self._of_text(name.text, sign, value)

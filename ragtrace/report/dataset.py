@@ -17,7 +17,7 @@ from ragtrace.capture.redact import Redact
 from ragtrace.core.step import GuardVerdict
 from ragtrace.core.tags import MOST_VALUE_CHARS
 from ragtrace.core.unscored_reasons import status_of
-from ragtrace.history.call_filter import CallFilter
+from ragtrace.history.call_filter import CallFilter, tag_of
 from ragtrace.history.reading import CallColumns, HistoryReader, StoredFeedback, StoredResult
 from ragtrace.labels.label_store import Label, call_of_identity, labels_in
 from ragtrace.report.model import Period
@@ -175,8 +175,8 @@ class _CallFacts:
         if field == "status":
             failed = self._reader.errors(self._first, self._last)
             return [_texts("error" if number in failed else "ok") for number in columns.number.tolist()]
-        if field.startswith("tag."):
-            return self._of_tag(field.removeprefix("tag."))
+        if (tag := tag_of(field)) is not None:
+            return self._of_tag(tag)
         if field == "guard" or metric == "guard":
             return [self._of_guard(at, part) for at in range(len(columns))]
         if field == "label" or metric == "label":

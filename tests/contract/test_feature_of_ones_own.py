@@ -29,10 +29,13 @@ with ragtrace.call("Where is the tower?") as call:
     call.retrieved(["The tower is in Paris."])
     call.answered("In Paris.")
 assert ragtrace.flush()
-metrics = captured.metrics()
+metrics, doctor = captured.metrics(), str(ragtrace.doctor(probe=False))
+ragtrace.shutdown()
 print(json.dumps({
+    "tag": captured.root().attributes["ragtrace.tag.weekday"],
+    "event": captured.events[0].log_record.attributes["ragtrace.tag.weekday"],
     "metric": [dict(point.attributes) for point in metrics["app.calls.by_weekday"].data_points],
-    "doctor": str(ragtrace.doctor(probe=False)),
+    "doctor": doctor,
 }))
 """
 
@@ -75,12 +78,16 @@ def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedPr
 
 
 def test_its_tag_metric_and_section_are_where_those_of_others_are(folder: Path) -> None:
-    """In the metrics and in the doctor."""
+    """On the span and the event, in the history and its report, in the metrics and in the doctor."""
     done = run(folder, "-c", APPLICATION)
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)
-    [point] = told["metric"]
-    assert f"Calls by weekday\n  {point['weekday']}  1 calls" in told["doctor"]
+    assert told["tag"] == told["event"]
+    assert told["metric"] == [{"weekday": told["tag"]}]
+    assert f"Calls by weekday\n  {told['tag']}  1 calls" in told["doctor"]
+    report = ("-m", "ragtrace", "report", "calls.db", "--tag")
+    assert "1 of 1 calls scored" in run(folder, *report, f"weekday={told['tag']}").stdout
+    assert "calls scored" not in run(folder, *report, "weekday=never").stdout
 
 
 def test_its_option_has_a_variable_bounds_and_a_row_in_the_page_of_settings(folder: Path) -> None:
