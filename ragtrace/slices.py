@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 if TYPE_CHECKING:
     from ragtrace import testing as testing
@@ -49,6 +49,13 @@ FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Features (subclasses of `ragtrace.runtime.feature.Feature`) in the order in which they are asked, each with the
 settings and arguments of `configure` of which one must be given; without any, every configuration has the feature."""
+
+
+class FeatureOptions(TypedDict, total=False):
+    """Option objects of features, by the argument of `configure` that takes each; for type checkers and editors."""
+
+    tags: Tags | None
+
 
 HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "ragtrace.alerts": ("Alert",),

@@ -77,9 +77,10 @@ from ragtrace.telemetry.export.providers import build_telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
+    from typing_extensions import Unpack
 
     from ragtrace.runtime.runtime import Runtime
-    from ragtrace.slices import Alert
+    from ragtrace.slices import Alert, FeatureOptions
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 
@@ -144,7 +145,7 @@ def configure(
     fleet: str | None = None,
     limits: Limits | None = None,
     telemetry: TelemetryOptions | None = None,
-    **options: object,
+    **options: Unpack[FeatureOptions],
 ) -> None:
     """Start ragtrace in this process.
 
@@ -243,7 +244,7 @@ def configure(
     _check_providers(tracer=telemetry.tracer_provider, meter=telemetry.meter_provider, logger=telemetry.logger_provider)
     screen = embedded_judge() if isinstance(screen, _DefaultScreen) else screen
     check_type("screen", screen, Judge)
-    features = load_features(Given(settings, judge, sampling, alerts, options))
+    features = load_features(Given(settings, judge, sampling, alerts, dict(options)))
     learner = BaselineLearner(
         baseline if isinstance(baseline, Baseline) else None,
         calls=settings.baseline_calls,

@@ -32,7 +32,7 @@ DISTRIBUTIONS: Final = {
 """Distributions that are not named as the modules which they install; the longest name of a module decides."""
 NOT_INSTALLED: Final = {
     *("agents", "haystack", "langchain_core", "llama_index", "llama_index_instrumentation", "pydantic", "pytest"),
-    *("_typeshed", "tomllib"),
+    *("_typeshed", "tomllib", "typing_extensions"),
 }
 """Frameworks that an application brings, and what only some versions of Python or only type checkers have."""
 EXTRAS: Final = {

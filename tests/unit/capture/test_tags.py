@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from uuid import UUID
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,13 +33,13 @@ def test_what_is_a_tag_is_kept() -> None:
     ("name", "value", "problem"),
     [
         ("tenant", [SECRET], "the value of 'tenant' is a list"),
-        ("tenant", UUID(int=7), "the value of 'tenant' is a UUID"),
+        ("tenant", SimpleNamespace(id=SECRET), "the value of 'tenant' is a SimpleNamespace"),
         ("tenant", SECRET * 30, "the value of 'tenant' is a text of 270 characters"),
         ("tenant", "", "the value of 'tenant' is a text of 0 characters"),
         (f"{SECRET} x", "x", "its name, a text of 11 characters"),
         (3, "x", "its name, a int"),
     ],
-    ids=["list", "uuid", "long", "empty", "name", "number"],
+    ids=["list", "record", "long", "empty", "name", "number"],
 )
 def test_what_is_none_is_left_out_counted_and_logged_once(
     name: object, value: object, problem: str, caplog: pytest.LogCaptureFixture

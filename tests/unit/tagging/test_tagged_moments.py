@@ -35,7 +35,7 @@ def test_whatever_number_of_values_leaves_the_first_and_other() -> None:
         moments(given, evaluations, decision)
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert grown < 10_000
+    assert grown < 1_000_000  # 99,000 values that are kept take more than ten times as much
     attributes = {moments.attributes(call(tenant=f"t{n}")[0])["ragtrace.tag.tenant"] for n in range(2_000)}
     assert attributes == {*(f"t{n}" for n in range(50)), OTHER}
     [metric] = moments.observations()
