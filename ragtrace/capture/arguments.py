@@ -41,7 +41,7 @@ from ragtrace.capture.references import is_address, is_id
 from ragtrace.capture.tags import kept_tags
 from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.step import Message, Prompt, Role
-from ragtrace.core.tags import MOST_TAGS, Constant, TagValue, check_tag_name
+from ragtrace.core.tags import MOST_TAGS, Constant, TagValue, check_tag_name, is_plain_value
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
@@ -313,8 +313,10 @@ class FunctionArguments:
         self._user = self._source("user", user, ())
         self._top_k = self._source("top_k", None, _TOP_K)
         self._model = self._source("model", None, _MODEL)
-        self._tags = self._tag_sources(tags)
-        self.has_tags = bool(self._tags)
+        sources = self._tag_sources(tags)
+        self._constant_tags = {name: each.value for name, each in sources.items() if isinstance(each, Constant)}
+        self._tags = {name: each for name, each in sources.items() if not isinstance(each, Constant)}
+        self.has_tags = bool(sources)
         """Whether a call has tags by `tags=`."""
         sources = (self._query, self._contexts, self._session, self._user)
         self.can_wait = all(source.function is None for source in sources)
@@ -366,11 +368,14 @@ class FunctionArguments:
             bound: whether *args* leaves out the first parameter, self or cls.
         """
         call = CallArguments(args, kwargs, 1 if bound or self._always_bound else 0)
-        given = {
-            name: source.value if isinstance(source, Constant) else self._value(source, call)
-            for name, source in self._tags.items()
-        }
-        return kept_tags(given, f"tags= of {self.function_name}")
+        tags, others = self._constant_tags.copy(), dict[str, object]()
+        for name, source in self._tags.items():
+            value = self._value(source, call)
+            if type(value) is str and is_plain_value(value):  # nearly always, and the caller waits
+                tags[name] = value
+            else:
+                others[name] = value
+        return {**tags, **kept_tags(others, f"tags= of {self.function_name}")} if others else tags
 
     def _tag_sources(self, tags: object) -> dict[str, ArgumentSource | Constant]:
         """Return where the value of each tag is, by the tag's name."""

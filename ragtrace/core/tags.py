@@ -56,6 +56,11 @@ def tag_value(value: object) -> TagValue | None:
     return float(value) if isinstance(value, float) and math.isfinite(value) else None
 
 
+def is_plain_value(text: str) -> bool:
+    """Return whether *text* is the value of a tag as it is: short, printable ASCII and not blank."""
+    return 0 < len(text) <= MOST_VALUE_CHARS and text.isascii() and text.isprintable() and not text.isspace()
+
+
 def valid_tags(given: Mapping[Any, object]) -> dict[str, TagValue]:
     """Return the tags of *given* with a valid name and value, the first `MOST_TAGS` of them."""
     found: dict[str, TagValue] = {}

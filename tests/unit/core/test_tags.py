@@ -16,6 +16,7 @@ from ragtrace.core.tags import (
     TagValue,
     check_tag_name,
     constant,
+    is_plain_value,
     parse_tag,
     tag_value,
     valid_tags,
@@ -62,6 +63,13 @@ def test_values_are_texts_booleans_and_numbers(raw: object, value: TagValue) -> 
 )
 def test_anything_else_is_no_value(raw: object) -> None:
     assert tag_value(raw) is None
+
+
+@pytest.mark.parametrize("text", ["acme", "a b", "", "   ", "a\tb", "\u00e4", "a\0b", "\ud800", "x" * 200, "x" * 201])
+def test_a_plain_value_is_one_that_stays_what_it_is(text: str) -> None:
+    """It is looked at where a caller waits, in place of all that is looked at in other values."""
+    assert not is_plain_value(text) or tag_value(text) == text
+    assert is_plain_value(text) == (text in ("acme", "a b", "x" * 200))
 
 
 def test_of_too_many_the_first_are_kept() -> None:
