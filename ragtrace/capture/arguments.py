@@ -313,10 +313,10 @@ class FunctionArguments:
         self._user = self._source("user", user, ())
         self._top_k = self._source("top_k", None, _TOP_K)
         self._model = self._source("model", None, _MODEL)
-        sources = self._tag_sources(tags)
-        self._constant_tags = {name: each.value for name, each in sources.items() if isinstance(each, Constant)}
-        self._tags = {name: each for name, each in sources.items() if not isinstance(each, Constant)}
-        self.has_tags = bool(sources)
+        of_tags = self._tag_sources(tags)
+        self._constant_tags = {name: each.value for name, each in of_tags.items() if isinstance(each, Constant)}
+        self._tags = {name: each for name, each in of_tags.items() if not isinstance(each, Constant)}
+        self.has_tags = bool(of_tags)
         """Whether a call has tags by `tags=`."""
         sources = (self._query, self._contexts, self._session, self._user)
         self.can_wait = all(source.function is None for source in sources)

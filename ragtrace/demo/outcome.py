@@ -76,7 +76,7 @@ class Outcome:
         """
         item, worst = self.report.headline, self.report.problems[:WORST]
         if item is not None:
-            item = replace(item, by_workflow=(), by_model=())
+            item = replace(item, by_workflow=(), by_model=(), by_tags=())
         return replace(
             self.report,
             headline=item,

@@ -76,6 +76,8 @@ all metrics but the main one no comparison.
 """
 _MOST_ROLLOUTS: Final = 4
 _FEWEST_POINTS: Final = 8
+_MOST_TAGS: Final = 4
+"""Most tags by which a report divides the calls."""
 _FEWEST_KNOWN: Final = 2
 """Fewest points with scores that make a line."""
 _FEWEST_OF_POINT: Final = 5
@@ -193,6 +195,7 @@ class ReportBuilder:
         self._items: dict[tuple[tuple[str, str], Details], MetricReport] = {}
         self._choice = CallChoice(workflow, model, release, tuple(sorted(self._tags.items())))
         self._found_search: ChangeSearch | None = None
+        self._found_tags: Sequence[TagCodes] | None = None
         self._onset: tuple[Onset | None, ...] = ()
         """Onset of the main metric's change, once it was looked for."""
 
@@ -285,8 +288,11 @@ class ReportBuilder:
             self._found_search = ChangeSearch(self._columns, main, past, self._tag_codes)
         return self._found_search
 
-    def _tag_codes(self) -> Iterator[TagCodes]:
-        return self._reader.tag_codes(self._columns.number, FEWEST_VALUES, MOST_VALUES)
+    def _tag_codes(self) -> Sequence[TagCodes]:
+        """Return the tags that divide the calls into groups, read once for all reports of the builder."""
+        if self._found_tags is None:
+            self._found_tags = tuple(self._reader.tag_codes(self._columns.number, FEWEST_VALUES, MOST_VALUES))
+        return self._found_tags
 
     def _watched(self, series: ScoreSeries, change: Change) -> Change:
         """Return the change of a metric between the periods compared, with respect to what is usual at that time."""
@@ -329,12 +335,14 @@ class ReportBuilder:
             overall = compared.after if compared is not None and of_chosen else series.estimate(chosen)
         by_workflow: tuple[BreakdownRow, ...] = ()
         by_model: tuple[BreakdownRow, ...] = ()
+        by_tags: tuple[tuple[str, tuple[BreakdownRow, ...]], ...] = ()
         if known and is_whole:
             # Where models are compared, no breakdown by model can have a change.
             model_groups = None if groups is None or groups.kind == "models" else groups
             values = compared.values_of_counted(groups) if groups is not None and compared is not None else []
             by_workflow = estimate_by_group(series, columns.workflow, columns.workflows, chosen, groups, values)
             by_model = estimate_by_group(series, columns.model, columns.models, chosen, model_groups, values)
+            by_tags = tuple(self._by_tags(series, values)) if is_headline else ()
         has_spread = details != "headline" or (is_headline and series.is_raw)
         has_line = estimated and (is_headline or (known and is_whole))
         timeline = _timeline(columns, series, self._period, self._oldest) if has_line else ()
@@ -356,7 +364,19 @@ class ReportBuilder:
             is_raw=series.is_raw,
             box_before=series.spread(groups.calls_before) if series.is_raw and groups is not None else None,
             call_times=call_times,
+            by_tags=by_tags,
         )
+
+    def _by_tags(
+        self, series: ScoreSeries, overall: Sequence[float | None]
+    ) -> Iterator[tuple[str, tuple[BreakdownRow, ...]]]:
+        """Yield for each of some tags its name and the estimates of its values, the tags that most calls have first."""
+        known = sorted(self._tag_codes(), key=lambda tag: -int((tag.code >= 0).sum()))
+        for tag in known[:_MOST_TAGS]:
+            names = [*(f"{tag.name}={value}" for value in tag.values), ""]
+            codes = np.where(tag.code < 0, len(tag.values), tag.code)
+            rows = estimate_by_group(series, codes, names, self._chosen, self._groups, overall)
+            yield tag.name, tuple(row for row in rows if row.name)
 
     def _worst_answers(self) -> tuple[WorstAnswer, ...]:
         """Return the answers with the worst scores, ranked by the first metric that grades the main metric's answers.

@@ -170,7 +170,7 @@ def _legend(report: Report, chart: charts.TimelineChart | None) -> str:
 
 
 def _breakdowns(report: Report) -> list[tuple[str, str, tuple[BreakdownRow, ...]]]:
-    """Return the estimates of the report's main metric by workflow and by model, with section titles and kinds.
+    """Return the estimates of the report's main metric by workflow, model and tags, with section titles and kinds.
 
     A section with a single row that has no name is left out.
     """
@@ -178,7 +178,8 @@ def _breakdowns(report: Report) -> list[tuple[str, str, tuple[BreakdownRow, ...]
     if item is None:
         return []
     kinds = (("By workflow", "workflow", item.by_workflow), ("By model", "model", item.by_model))
-    return [each for each in kinds if len(each[2]) > 1 or (each[2] and each[2][0].name)]
+    by_tags = ((f"By {name}", "tag", rows) for name, rows in item.by_tags)
+    return [*(each for each in kinds if len(each[2]) > 1 or (each[2] and each[2][0].name)), *by_tags]
 
 
 def _overall_now(report: Report) -> float | None:

@@ -88,7 +88,7 @@ class BreakdownChange:
 
 @dataclass(frozen=True, slots=True)
 class BreakdownRow:
-    """Estimate of one metric over the calls of one workflow or one model."""
+    """Estimate of one metric over the calls of one workflow, one model or one value of a tag."""
 
     name: str
     calls: int
@@ -180,6 +180,8 @@ class MetricReport:
     for other scores, or if nothing is compared."""
     call_times: tuple[float, ...] = ()
     """Times of the calls at equal steps of their order, where the timeline is by call; empty: it is by time."""
+    by_tags: tuple[tuple[str, tuple[BreakdownRow, ...]], ...] = ()
+    """Names of tags, with a row for each value, whose name is `tenant=acme`; of the main metric alone."""
 
     @property
     def unscored_shares(self) -> Mapping[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ragtrace.core.types import NOT_A_RATE
@@ -156,9 +156,12 @@ def _mean(value: float | None) -> str:
 
 
 def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
-    """Return the tables of a metric's estimates by workflow and by model, with their changes if there are any."""
+    """Return the tables of a metric's estimates by workflow, model and tags, with their changes if there are any."""
     tables: list[Table] = []
-    for kind, breakdown in (("workflow", item.by_workflow), ("model", item.by_model)):
+    by_tags = (
+        (name, tuple(replace(row, name=row.name.partition("=")[2]) for row in rows)) for name, rows in item.by_tags
+    )
+    for kind, breakdown in (("workflow", item.by_workflow), ("model", item.by_model), *by_tags):
         shown, overall = breakdown[: wording.MOST_SHOWN_ROWS], report.compared(item)
         heading, more = f"{wording.metric_title(item.metric)} by {kind}", wording.omitted_rows_sentence(breakdown)
         if any(row.moved for row in shown):
@@ -172,7 +175,7 @@ def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
                 )
                 for row in shown
             ]
-            head = (kind.title(), "Before", "After", "Difference (95% interval)", "Of the change")
+            head = (kind.capitalize(), "Before", "After", "Difference (95% interval)", "Of the change")
             tables.append(Table(heading, head, changes, more))
         elif shown:
             rows = [
@@ -184,7 +187,7 @@ def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
                 )
                 for row in shown
             ]
-            tables.append(Table(heading, (kind.title(), "Estimate (95% interval)", "Calls", "Scored"), rows, more))
+            tables.append(Table(heading, (kind.capitalize(), "Estimate (95% interval)", "Calls", "Scored"), rows, more))
     return tables
 
 

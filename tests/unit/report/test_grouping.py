@@ -137,6 +137,28 @@ def test_a_bad_tenant_of_twenty_is_named(tmp_path: Path) -> None:
         assert "tag tenant=t7" in " ".join(text.split())
 
 
+def test_the_main_metric_is_estimated_for_each_value_of_a_tag(tmp_path: Path) -> None:
+    """Of all judged calls that have the tag; every form has the table, and JSON the rows."""
+    tagged = of_tenants({"tenant": ["acme", "globex"]})
+
+    def is_bad(call: RagCall, rng: random.Random) -> bool:
+        if rng.random() < 0.5:
+            tagged(call, rng)
+        return rng.random() < (0.5 if call.tags.get("tenant") == "globex" else 0.1)
+
+    report = report_on(tmp_path / "history.db", is_bad, count=1_000)
+    assert report.headline is not None
+    [(name, rows)] = report.headline.by_tags
+    values = {row.name: row.estimate.value or 0.0 for row in rows}
+    assert (name, set(values)) == ("tenant", {"tenant=acme", "tenant=globex"})
+    assert values["tenant=acme"] < 0.2 < 0.4 < values["tenant=globex"]
+    assert sum(row.calls for row in rows) == pytest.approx(500, abs=60)
+    for text in (render_terminal(report), render_markdown(report)):
+        assert "by tenant" in text
+    assert "<h3>By tenant</h3>" in render_html(report)
+    assert '"by_tags"' in to_json(report)
+
+
 def test_a_tag_with_too_many_values_or_one_makes_no_groups(tmp_path: Path) -> None:
     """Neither the id of a request nor a tag that all calls have in common; the values are counted among the calls."""
     plain = report_on(tmp_path / "plain.db", lambda call, rng: rng.random() < 0.1)

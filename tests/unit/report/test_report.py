@@ -963,7 +963,7 @@ def test_what_a_part_of_a_report_has_is_what_the_whole_one_has(path: Path, metri
     assert shown.headline == whole.headline
     assert shown.headline is not None
     assert replace(shown, measured=whole.measured) == whole
-    assert headline.headline == replace(shown.headline, by_workflow=(), by_model=(), box=None)
+    assert headline.headline == replace(shown.headline, by_workflow=(), by_model=(), by_tags=(), box=None)
     assert headline.comparison is not None
     assert shown.comparison is not None
     assert headline.comparison.rows == tuple(filter(None, [shown.compared(shown.headline)]))
