@@ -32,6 +32,7 @@ import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace.gateway.serving import GatewaySettings, serve, upstream_endpoint
 from ragtrace.gateway.upstream import METHOD
+from ragtrace.testing import FakeJudge
 from tests.support.gateway import (
     RunningGateway,
     json_request,
@@ -121,6 +122,25 @@ def test_a_call_that_its_process_has_evaluated_is_not_scored_again() -> None:
         gateway = running.gateway
     assert gateway.scorer is not None
     assert gateway.scorer.call_counts() == {("skipped", "already_evaluated"): 1}
+
+
+def test_the_tags_on_received_spans_are_those_of_the_call() -> None:
+    """Of ragtrace's own attributes, and of OpenInference's metadata."""
+    judge = FakeJudge(ragtrace.Judgement(consistency=1.0))
+    ragtrace.configure(exporter="none", screen=judge)
+    texts = {
+        "openinference.span.kind": "CHAIN",
+        "input.value": "Q?",
+        "output.value": "A.",
+        "metadata": '{"plan": "free"}',
+        "ragtrace.tag.tenant": "acme",
+    }
+    attributes = [{"key": key, "value": {"stringValue": value}} for key, value in texts.items()]
+    with running_gateway({}) as running:
+        body = json_request(json_span(attributes=attributes))
+        assert httpx.post(running.url, content=body, headers=JSON).status_code == 200
+    assert ragtrace.flush(10)
+    assert [call.tags for call in judge.calls] == [{"tenant": "acme", "plan": "free"}]
 
 
 def test_a_call_whose_root_never_comes_is_incomplete() -> None:
