@@ -125,7 +125,10 @@ class CallBlock:
 
     def _add_tags(self, tags: Mapping[str, TagValue | None]) -> None:
         if (step := self._step) is not None:
-            step.tags = joined_tags(step.tags or {}, kept_tags(tags, _TAGS), _TAGS)
+            kept = kept_tags(tags, _TAGS)
+            step.tags = joined_tags(step.tags or {}, kept, _TAGS)
+            if step.route and (runtime := current()) is not None and runtime.router is not None:
+                runtime.router.add_tags(step, kept)
 
     def __enter__(self) -> CallBlock:
         if self._invocation is not None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ragtrace.report.calibration import Calibration, calibrate
     from ragtrace.span_reading.instrument import instrument, uninstrument
     from ragtrace.tagging.feature import Tags
+    from ragtrace.tagging.routing.route import Route
 
 __all__ = [
     "Alert",
@@ -27,6 +28,7 @@ __all__ = [
     "Guard",
     "GuardBlocked",
     "GuardNotice",
+    "Route",
     "Tags",
     "ascore",
     "calibrate",
@@ -63,6 +65,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "ragtrace.guard": ("Guard", "GuardBlocked", "GuardNotice"),
     "ragtrace.offline": ("Evaluations", "ascore", "evaluate", "score"),
     "ragtrace.report.calibration": ("Calibration", "calibrate"),
+    "ragtrace.tagging.routing.route": ("Route",),
     "ragtrace.span_reading.instrument": ("instrument", "uninstrument"),
     "ragtrace.tagging.feature": ("Tags",),
 }

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ragtrace.core.tags import constant
     from ragtrace.core.types import Signals, Usage
     from ragtrace.estimates import Baseline, Estimate
-    from ragtrace.slices import Calibration, Diagnosis, Evaluations, GuardBlocked, GuardNotice, Tags
+    from ragtrace.slices import Calibration, Diagnosis, Evaluations, GuardBlocked, GuardNotice, Route, Tags
 
 __all__ = [
     "Baseline",
@@ -23,6 +23,7 @@ __all__ = [
     "GuardBlocked",
     "GuardNotice",
     "GuardTally",
+    "Route",
     "Signals",
     "Stats",
     "Tags",
@@ -42,6 +43,7 @@ _HOME = {
     "GuardBlocked": "ragtrace.slices",
     "GuardNotice": "ragtrace.slices",
     "GuardTally": "ragtrace.core.ledger",
+    "Route": "ragtrace.slices",
     "Signals": "ragtrace.core.types",
     "Stats": "ragtrace.core.ledger",
     "Tags": "ragtrace.slices",

@@ -172,6 +172,8 @@ class Step:
     user_id: str | None = None
     tags: Mapping[str, TagValue] | None = None
     """Tags that the step gives its call; None: it gives none."""
+    route: str = ""
+    """`RagCall.route` of the call, on its root step, and of a retrieval outside any call; empty: nothing is routed."""
     query: str | None = None
     prompt: Prompt | None = None
     """Chat messages among the arguments of a generation or a trace, including the question; None: there were none."""
@@ -319,6 +321,29 @@ class Step:
         return any(step.kind == kind for step in self.enclosing())
 
 
+class CallRouter(Protocol):
+    """Says where the telemetry of each call goes, where an application has several exporters."""
+
+    def begin_call(self, builder: CallBuilder, outside: Context) -> None:
+        """Set the route of a call that begins, by the tags that its root step has now.
+
+        Retrievals outside the call that go elsewhere are none of the call's.
+
+        Args:
+            builder: the call.
+            outside: the context in which it begins.
+        """
+        ...
+
+    def begin_retrieval(self, step: Step, tags: Mapping[str, TagValue], outside: Context) -> None:
+        """Set the route of a retrieval outside any call, by the *tags* around it."""
+        ...
+
+    def add_tags(self, root: Step, tags: Mapping[str, TagValue]) -> None:
+        """Note that *tags* are added to a call in progress, whose route stays."""
+        ...
+
+
 _OVER: Final = Step()
 """Ended step that replaces the root of every call that has been scored or dropped."""
 _OVER.ended = True
@@ -384,6 +409,7 @@ class CallBuilder:
             context_source="" if contexts is None else source,
             defect=root.defect,
             tags=_tags(root, ended),
+            route=root.route,
         )
         return without_reasoning(call)
 

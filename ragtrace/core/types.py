@@ -191,6 +191,9 @@ class RagCall:
     `answer` is None and nothing is scored (`answer_not_captured`)."""
     tags: Mapping[str, TagValue] = field(default_factory=dict[str, TagValue], hash=False)
     """Whose call it was, by name: tenant, channel, version of the prompt, arm of an experiment."""
+    route: str = field(default="", compare=False, repr=False)
+    """Tag and value by which the telemetry of the call is routed, written `tenant=acme`, and `tenant=` for a call that
+    goes to the default exporter; empty: the process that recorded the call has no `Route`."""
 
 
 @dataclass(frozen=True, slots=True)

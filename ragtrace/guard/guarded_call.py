@@ -30,7 +30,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from time import monotonic
 from typing import Any, Final, Literal, Protocol
 
-from ragtrace.core.step import CHECKED, CallBuilder, Step
+from ragtrace.core.step import CHECKED, CallBuilder, CallRouter, Step
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.guard.decision import blocks
@@ -681,6 +681,16 @@ class ShadowRuntime:
     def baggage_tags(self) -> tuple[str, ...]:
         """Names that a RAG call's tags are read from, where OpenTelemetry's baggage has them."""
         return self.runtime.baggage_tags
+
+    @property
+    def router(self) -> CallRouter | None:
+        """Says where the telemetry of each RAG call goes."""
+        return self.runtime.router
+
+    @property
+    def looks_around(self) -> bool:
+        """Whether there are `baggage_tags` or a `router`."""
+        return self.runtime.looks_around
 
     def call_ended(self, builder: CallBuilder) -> None:
         """Pass on a RAG call whose root step has ended; the verdict comes with its scores."""

@@ -77,7 +77,15 @@ from ragtrace.capture.fields import full_name_of
 from ragtrace.capture.providers import provider_of
 from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
 from ragtrace.capture.tags import joined_tags
-from ragtrace.core.step import FINDING_KINDS, CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
+from ragtrace.core.step import (
+    FINDING_KINDS,
+    CallBuilder,
+    CallRouter,
+    ErrorRecord,
+    OrphanRetrievals,
+    Step,
+    StepKind,
+)
 from ragtrace.core.tags import TagValue
 from ragtrace.core.types import Timing, Usage
 from ragtrace.recording.tag_layers import TagLayer, baggage_tags, current_layer
@@ -161,6 +169,16 @@ class RecordingRuntime(Protocol):
     @property
     def baggage_tags(self) -> tuple[str, ...]:
         """Names that a RAG call's tags are read from, where OpenTelemetry's baggage has them; empty: none are."""
+        ...
+
+    @property
+    def router(self) -> CallRouter | None:
+        """Says where the telemetry of each RAG call goes; None: all of it to one exporter."""
+        ...
+
+    @property
+    def looks_around(self) -> bool:
+        """Whether there are `baggage_tags` or a `router`, which a RAG call without tags around it needs, too."""
         ...
 
     def step_ended(self, builder: CallBuilder | None, step: Step) -> None:
@@ -350,7 +368,7 @@ class StepRecorder:
                 context = self._drop(span, outside)
             else:
                 begins_call = self._join_or_begin_call(outside)
-                if begins_call and (self.tags_around is not None or self._runtime.baggage_tags):
+                if begins_call and (self.tags_around is not None or self._runtime.looks_around):
                     self._take_tags_around(outside)
                 if begins_call and SPAN_KEY in outside and fast is not None:
                     fast.separate_root(span, outside)  # from a span that goes to another provider's backend
@@ -408,6 +426,8 @@ class StepRecorder:
         if step.kind in FINDING_KINDS:
             if step.parent is None:
                 self._runtime.orphans.add(parent_span, step, self._spec.arguments.function_name)
+                if (router := self._runtime.router) is not None:
+                    router.begin_retrieval(step, self._tags_around(outside), outside)
             return False
         orphans = self._runtime.orphans.under(parent_span) if parent_span.is_valid else ()
         self.call_builder = CallBuilder(step, [step], orphans)
@@ -418,19 +438,26 @@ class StepRecorder:
 
         What the function's own arguments say counts first, then the innermost block, then the baggage.
         """
-        names = self._runtime.baggage_tags
-        around = self.tags_around
-        tags: Mapping[str, TagValue] = baggage_tags(names, outside) if names else {}
-        if around is not None:
-            tags = joined_tags(tags, around.tags, "the blocks and the baggage around a call") if tags else around.tags
-        own = self.step.tags
+        tags, own = self._tags_around(outside), self.step.tags
         self.step.tags = tags if own is None else joined_tags(tags, own, "a call and what is around it")
+        router = self._runtime.router
+        if router is not None and self.call_builder is not None:
+            router.begin_call(self.call_builder, outside)
+
+    def _tags_around(self, outside: Context) -> Mapping[str, TagValue]:
+        names, around = self._runtime.baggage_tags, self.tags_around
+        tags: Mapping[str, TagValue] = baggage_tags(names, outside) if names else {}
+        if around is None:
+            return tags
+        return joined_tags(tags, around.tags, "the blocks and the baggage around a call") if tags else around.tags
 
     def add_tags(self, tags: Mapping[str, TagValue]) -> None:
         """Add *tags* to the RAG call of the step, in the place of earlier ones of the same names."""
         if self.call_builder is not None:
             root = self.call_builder.root
             root.tags = joined_tags(root.tags or {}, tags, "a call in progress")
+            if (router := self._runtime.router) is not None:
+                router.add_tags(root, tags)
 
     def replace_arguments(self, kwargs: Mapping[str, Any]) -> None:
         """Replace the recorded arguments by *kwargs*, because some of them were unknown when the run began."""

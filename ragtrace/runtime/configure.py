@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ragtrace.runtime.runtime import Runtime
-    from ragtrace.slices import Alert, FeatureOptions
+    from ragtrace.slices import Alert, FeatureOptions, Route
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 
@@ -129,7 +129,7 @@ def _moved_keywords() -> dict[str, str]:  # first, as the decorator of `configur
 def configure(
     *,
     service: str | None = None,
-    exporter: str | SpanExporter | Signals | None = None,
+    exporter: str | SpanExporter | Signals | Route | None = None,
     screen: Judge | _DefaultScreen | None = DEFAULT_SCREEN,
     judge: Judge | None = None,
     metrics: str | Sequence[str | Metric] | None = None,
@@ -170,8 +170,9 @@ def configure(
         service: name of the application; else `OTEL_SERVICE_NAME`.
         exporter: where telemetry goes: "otlp" (default; the standard `OTEL_EXPORTER_OTLP_*` variables say where, and
             without an endpoint nothing is sent), "console" (one line a call), "console-full", "none", the name of an
-            installed exporter, an OpenTelemetry `SpanExporter`, or `Signals`. An exporter named or given gets providers
-            of its own; otherwise the providers that the process has by now are used.
+            installed exporter, an OpenTelemetry `SpanExporter`, `Signals`, or a `Route`, which has an exporter for each
+            value of a tag. An exporter named or given gets providers of its own; otherwise the providers that the
+            process has by now are used.
         screen: a cheap judge that sees every call; default `EmbeddedJudge()`; None: off.
         judge: a judge that sees a sample of the calls; default: none.
         metrics: names or `Metric` objects; default: of those that screen and judge offer, the usual few

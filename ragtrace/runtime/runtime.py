@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -49,7 +49,7 @@ from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.telemetry.scores.feedback_sender import FeedbackSender
 from ragtrace.telemetry.scores.instruments import Instruments
-from ragtrace.telemetry.scores.score_sender import ScoreSender
+from ragtrace.telemetry.scores.score_sender import ScoreSender, ScoreWait
 from ragtrace.telemetry.spans.hold import (
     ExpiredHolds,
     clear_before_flush,
@@ -96,6 +96,8 @@ class Runtime:
         self.calibrations, self._redact, self._wake, self._process = calibrations, redact, wake, forks.process
         self.learner, self.release = learner, release
         self.baggage_tags = tuple(name for each in features for name in each.baggage())  # the recorder's
+        self.router = None if telemetry.routing is None else telemetry.routing.router  # None: there is one exporter
+        self.looks_around = bool(self.baggage_tags) or self.router is not None  # for tags of a call without any
         self.elsewhere = next(filter(None, (each.elsewhere(telemetry) for each in features)), Elsewhere())
         self.messages = Messages(redact.message, not may_leave(settings.capture_content, "elsewhere"))
         self.ledger, self.outcomes, self.health = Ledger(), RecentOutcomes(), HealthMonitor()
@@ -111,12 +113,15 @@ class Runtime:
         self.feedback = self._new_feedback_sender()
         self.parts = Parts(self._in_order(features))
         self._sources = self.parts.sources
-        score_sender = self._new_score_sender()
-        self.judge_waits = score_sender.judge_waits
-        self.processor = self._new_processor(score_sender)
+        self.processor = self._new_processor(self._new_score_sender())
         self.worker = self.processor.worker
         self._items = self.worker.queue  # asked directly, as a request waits for each call of a function
         self._drain = ShutdownTask(self._shut_down, self.worker)
+
+    @property
+    def judge_waits(self) -> deque[ScoreWait]:
+        """How long the latest calls that the judge scored waited for their scores."""
+        return self.processor.outputs.score_sender.judge_waits
 
     # --- what it consists of -----------------------------------------------------------------------------------------
 
@@ -135,7 +140,7 @@ class Runtime:
         yield from self.elsewhere.parts
         yield from (ExpiredHolds(), OrphanLimit(self.orphans, self.settings.queue_bytes // 8))
         yield from (self.calibrations, self.moments, self.feedback)
-        yield from (*telemetry.histories, *telemetry.posters, telemetry)
+        yield from (*telemetry.histories, *telemetry.poster_parts, telemetry)
 
     def _new_instruments(self) -> Instruments:
         return Instruments(
@@ -427,7 +432,7 @@ class Runtime:
             clear_before_flush(self._before_flush)
             settled = self.ledger.close(_SETTLE_SECONDS)
             incomplete = self.parts.close(budget)
-            delivered = incomplete.isdisjoint((self.telemetry, *self.telemetry.histories, *self.telemetry.posters))
+            delivered = incomplete.isdisjoint((self.telemetry, *self.telemetry.histories, *self.telemetry.poster_parts))
             unscored.close(budget.deadline, delivered=delivered)
             stats = self.stats()
             complete = log_losses(

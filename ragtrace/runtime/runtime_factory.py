@@ -59,12 +59,15 @@ class RuntimeFactory:
         evaluators = Evaluators(*[None if each is None else _begin_anew(each, learner) for each in self.evaluators])
         assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
         learner.set_assignment(assignment, self.release)
-        telemetry = replace(self.telemetry, posters=[], histories=[])
+        telemetry = replace(self.telemetry, posters=[], poster_parts=[], histories=[])
         if telemetry.score_sink is not None:
             from ragtrace.telemetry.export.score_poster import ScorePoster
 
             poster = ScorePoster(telemetry.score_sink, service=telemetry.service, evidence=settings.evidence)
             telemetry.posters.append(poster)
+            telemetry.poster_parts.append(poster)
+        if telemetry.routing is not None:
+            telemetry.routing.add_posters(telemetry, evidence=settings.evidence)
         for feature in self.features:
             telemetry.histories += feature.stores(evaluators, self.service, self.release)
         return Runtime(

@@ -1,4 +1,4 @@
-"""Keys of the OpenTelemetry context for the current span and for the running decorated function."""
+"""Keys of the OpenTelemetry context: the current span, the running decorated function, the route of telemetry."""
 
 from __future__ import annotations
 
@@ -12,3 +12,5 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, set_span
 RECORDER_KEY: Final = create_key("ragtrace-frame")
 """Key of the `StepRecorder` of the innermost step in the context, or of a `DroppedTrace` where the head sampler dropped
 the trace. Whatever passes the context on passes it on."""
+ROUTE_KEY: Final = create_key("ragtrace-route")
+"""Key of the `RagCall.route` of the call whose scores are being sent, in a context that is nobody's current one."""

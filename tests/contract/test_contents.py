@@ -140,6 +140,7 @@ OUTPUTS: Final = {
             "ragtrace/gateway/http_server.py", "ragtrace/gateway/serving.py", "ragtrace/gateway/upstream.py",
             "ragtrace/cli/results.py",
             "ragtrace/system/atomic_file.py", "ragtrace/system/sqlite_files.py", "ragtrace/system/terminal.py",
+            "ragtrace/tagging/routing/posters.py",
             "ragtrace/telemetry/export/telemetry.py", "ragtrace/web/server.py",
         ),
         THROUGH,

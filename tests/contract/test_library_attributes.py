@@ -186,6 +186,8 @@ FOUND: Final[dict[Site, Callable[[], Any] | str]] = {
     Site("telemetry/spans/intake.py", "attributes . 'copy'"): lambda: _span().attributes,
     Site("system/forks.py", "weakref.finalize . '_registry'"): _finalizers,
     Site("system/terminal.py", "stream . 'reconfigure'"): lambda: io.TextIOWrapper(io.BytesIO()),
+    Site("tagging/routing/route.py", "exporter . 'export'"): InMemorySpanExporter,
+    Site("tagging/routing/routed_export.py", "logger . 'enabled'"): _logger,
     Site("telemetry/export/providers.py", "exporter . 'export'"): InMemorySpanExporter,
     Site("telemetry/export/providers.py", "provider . 'force_flush'"): _tracer_provider,
     Site("telemetry/export/telemetry.py", "result . 'name'"): lambda: SpanExportResult.SUCCESS,

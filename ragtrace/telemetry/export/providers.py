@@ -31,6 +31,7 @@ from ragtrace.system.installation import EXPORTERS, find_exporter, installed_exp
 from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.observed_metrics import ObservedMetrics, observed_metrics_of
 from ragtrace.telemetry.export.own_meters import COLLECT_MS, OwnMeters, SharedMeters, with_new_identity
+from ragtrace.telemetry.export.routes import Routes
 from ragtrace.telemetry.export.telemetry import (
     EVENTS,
     SPANS,
@@ -110,8 +111,8 @@ def build_telemetry(
     If that fails, what was built by then is ended, and nothing in the process has changed.
 
     Args:
-        exporter: an OpenTelemetry `SpanExporter`, `Signals` or the name of an exporter; None: the one of the settings.
-            If it is given here or in the settings, new providers are made even where the process has its own.
+        exporter: an OpenTelemetry `SpanExporter`, `Signals`, `Routes` or the name of an exporter; None: the one of the
+            settings. If it is given here or in the settings, new providers are made even where the process has its own.
 
     Raises:
         SettingsError: there is no exporter of that name, it was given along with the provider it would replace, a
@@ -122,6 +123,12 @@ def build_telemetry(
             "exporter= and tracer_provider= were both given; add the exporter to your provider with "
             "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))"
         )
+    routes = exporter if isinstance(exporter, Routes) else None
+    if routes is not None and logger_provider is not None:
+        raise SettingsError(
+            f"exporter={type(exporter).__name__}(...) and logger_provider= were both given, and the provider would get "
+            "the events of all; leave it out, and give each exporter its own as ragtrace.types.Signals(logs=)"
+        )
     ours = exporter is not None or settings.origins.get("exporter", DEFAULT) != DEFAULT
     of_process = {kind: _process_provider(kind) for kind in _PROCESS}
     tracers: Any = tracer_provider or (None if ours else of_process["tracer"])
@@ -131,39 +138,49 @@ def build_telemetry(
     listened = (tracer_provider or of_process["tracer"]) if settings.evaluate_spans else None
     if listened is not None:
         _check_listenable(listened)
-    make, is_users = (
-        _signals_maker(exporter, settings, os.environ),
-        exporter is not None and not isinstance(exporter, str),
-    )
+    given = settings.exporter if exporter is None or isinstance(exporter, str) else exporter
+    given = given if routes is None else routes.fallback or _NO_EXPORTER
+    make, is_users = signals_maker(given), not isinstance(given, str)
     reads = meters is None or is_users
-    process_signals = PerProcess(_made_in_each_process(make if reads else lambda: _without_reader(make())))
+    process_signals = signals_of_processes(make if reads else lambda: without_reader(make()))
     # Read before the exporters are made, some of which start threads.
     sizes = _queue_size("OTEL_BSP_MAX_QUEUE_SIZE", 2048), _queue_size("OTEL_BLRP_MAX_QUEUE_SIZE", 8192)
     with _names_variables("OTEL_METRIC_"):
         signals = process_signals.get()
     exporters: dict[str, RetryingExporter] = {}
-    own_meters = None
-    resource = _resource_of(settings, signals)
+    own_meters = routing = None
+    plain = _resource_of(settings)
+    resource = resource_for(plain, signals)
     with ExitStack() as undo:
-        undo.callback(lambda: own_meters or is_users or _without_reader(signals))
+        undo.callback(lambda: own_meters or is_users or without_reader(signals))
+        if routes is not None:
+            routing = routes.open(settings, plain, sizes, process_signals)
+            undo.callback(routing.discard, _DISCARD_SECONDS)
         with _names_variables("OTEL_TRACES_SAMPLER"):
-            own_tracers = None if tracers else OwnTracerProvider(resource)
+            own_tracers = None if tracers else OwnTracerProvider(resource if routing is None else plain)
         hold = None
         if own_tracers is not None:
-            hold = _add_own_hold_processor(own_tracers, process_signals, settings, exporters, sizes[0])
-            undo.callback(_end_unused, own_tracers, exporters.get(SPANS), is_users=is_users)
+            if routing is not None:
+                hold = _add_own_hold_processor(own_tracers, routing.span_processor, settings)
+            elif signals.spans is not None:
+                export = span_processor(process_signals, settings, exporters, sizes[0])
+                hold = _add_own_hold_processor(own_tracers, export, settings)
+                undo.callback(_end_unused, own_tracers, exporters.get(SPANS), is_users=is_users)
             if hold is not None:
                 undo.callback(hold.retire)
         own_loggers = None
-        if not loggers and signals.logs is not None:
-            own_loggers = _own_loggers(process_signals, resource, exporters, sizes[1])
+        if not loggers and signals.logs is not None and routing is None:
+            own_loggers = logger_provider_of(process_signals, resource, exporters, sizes[1])
             undo.callback(_end_unused, own_loggers, exporters.get(EVENTS), is_users=is_users)
         with_resource: Any = own_tracers or own_loggers
         current = None if with_resource is None else lambda: with_resource.resource
+        of_metrics = current or (lambda: resource)
+        if routing is not None and own_tracers is not None:  # its resource is that of the spans of all exporters
+            of_metrics = partial(_resource_of_metrics, own_tracers, signals)
         if not meters and signals.metrics is not None:
             with _names_variables("OTEL_METRICS_EXEMPLAR_FILTER"):
                 own_meters = OwnMeters(
-                    lambda: cast("MetricReader", process_signals.get().metrics), resource, current or (lambda: resource)
+                    lambda: cast("MetricReader", process_signals.get().metrics), resource, of_metrics
                 )
             undo.callback(_end_unused, own_meters, None, is_users=is_users)
 
@@ -174,32 +191,53 @@ def build_telemetry(
         find_meter: Callable[[], Meter] = partial(metrics.NoOpMeter, semconv.SCOPE)
         if meters is not None:
             find_meter = partial(meters.get_meter, semconv.SCOPE, release)
+        if own_tracers is None:
+            fast = fast_tracer(tracer, release)
+        elif routing is None or hold is None:
+            fast = FastTracer(own_tracers, hold, release, private=True)
+        else:
+            fast = routing.tracer(own_tracers, hold, release)
+        logger = None if loggers is None else loggers.get_logger(semconv.SCOPE, release)
+        # Where scores are posted, a carrier would be a further trace without anything new.
+        carriers = own_tracers is None or (signals.spans is not None and signals.scores is None)
+        dialects, flushes = signals.dialects, _flushes(tracers, meters, loggers)
+        shutdowns: list[Callable[[], object]] = [
+            own.shutdown for own in (own_tracers, own_loggers, own_meters) if own is not None
+        ]
+        if routing is not None:
+            exporters |= routing.exporters
+            logger, carriers, dialects = routing.logger(release), routing.carriers, routing.dialects
+            flushes.append(routing.flush_events)
+            shutdowns.append(routing.end_events)
         telemetry = Telemetry(
             tracer,
             find_meter,
-            None if loggers is None else loggers.get_logger(semconv.SCOPE, release),
-            fast_tracer(tracer, release)
-            if own_tracers is None
-            else FastTracer(own_tracers, hold, release, private=True),
+            logger,
+            fast,
             owned=own_tracers is not None,
             drops_children=drops_children(tracers),
-            # Where scores are posted, a carrier would be a further trace without anything new.
-            carriers=own_tracers is None or (signals.spans is not None and signals.scores is None),
-            dialects=settings.dialects if named_dialects else signals.dialects or settings.dialects,
-            flushes=_flushes(tracers, meters, loggers),
-            shutdowns=[own.shutdown for own in (own_tracers, own_loggers, own_meters) if own is not None],
+            carriers=carriers,
+            dialects=settings.dialects if named_dialects else dialects or settings.dialects,
+            flushes=flushes,
+            shutdowns=shutdowns,
             exporters=exporters,
+            routing=routing,
             own_meters=own_meters,
             observed=ObservedMetrics() if meters is own_meters else observed_metrics_of(meters),
             resource=current,
-            score_sink=signals.scores,
+            score_sink=signals.scores if routing is None else None,
             service=str(resource.attributes.get(semconv.SERVICE_NAME, "")),
         )
         shared = None if own_meters is None else SharedMeters(own_meters)
-        own_spans = own_tracers if signals.spans or settings.evaluate_spans else None
-        own_providers = {"tracer": own_spans, "meter": shared, "logger": own_loggers}
+        own_spans = own_tracers if signals.spans or routing or settings.evaluate_spans else None
+        of_events = own_loggers if routing is None else routing.fallback_loggers
+        own_providers = {"tracer": own_spans, "meter": shared, "logger": of_events}
         connect = partial(_connect, settings, listened or tracers, tracers, hold, own_providers)
         return PreparedTelemetry(telemetry, connect, undo.pop_all().close)
+
+
+def _resource_of_metrics(tracers: OwnTracerProvider, signals: Signals) -> Resource:
+    return resource_for(tracers.resource, signals)
 
 
 def _check_listenable(provider: object) -> None:
@@ -253,7 +291,7 @@ def _nothing(*_: object, **__: object) -> None:
     pass
 
 
-def _without_reader(signals: Signals) -> Signals:
+def without_reader(signals: Signals) -> Signals:
     """End the metric reader of *signals*, which nobody uses, with its thread, and return the rest of them."""
     reader: Any = signals.metrics
     if reader is not None:
@@ -262,24 +300,26 @@ def _without_reader(signals: Signals) -> Signals:
     return replace(signals, metrics=None)
 
 
-def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:
+def signals_maker(exporter: object) -> Callable[[], Signals]:
     """Return a function that makes the `Signals` (exporters of spans, metrics and events) for *exporter*.
 
     A forked child calls the function again.
 
+    Args:
+        exporter: a name, or an object.
+
     Raises:
         SettingsError: *exporter* cannot export, or there is no exporter of that name.
     """
-    if exporter is None or isinstance(exporter, str):
-        name = settings.exporter
-        if name == "none":
+    if isinstance(exporter, str):
+        if exporter == _NO_EXPORTER:
             return Signals
-        if (point := find_exporter(name)) is None:
-            known = [*(each.name for each in installed_exporters()), "none"]
+        if (point := find_exporter(exporter)) is None:
+            known = [*(each.name for each in installed_exporters()), _NO_EXPORTER]
             raise SettingsError(
-                f"no exporter named {name!r} (from exporter= or RAGTRACE_EXPORTER){spelling_hint(name, known)}"
+                f"no exporter named {exporter!r} (from exporter= or RAGTRACE_EXPORTER){spelling_hint(exporter, known)}"
             )
-        return partial(_load(point), environ)
+        return partial(_load(point), os.environ)
     if isinstance(exporter, Signals):
         return lambda: exporter
     if callable(getattr(exporter, "export", None)):
@@ -290,8 +330,8 @@ def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, s
     )
 
 
-def _made_in_each_process(make: Callable[[], Signals]) -> Callable[[], Signals]:
-    """Return a function that calls *make*, whose failure in a forked child is counted: its parent's exporters serve."""
+def signals_of_processes(make: Callable[[], Signals]) -> PerProcess[Signals]:
+    """Return what *make* returns in each process; where it fails in a forked child, its parent's exporters serve."""
     made: list[Signals] = []
 
     def signals() -> Signals:
@@ -304,7 +344,7 @@ def _made_in_each_process(make: Callable[[], Signals]) -> Callable[[], Signals]:
             faults.record("exporters of a forked process", error)
             return made[0]
 
-    return signals
+    return PerProcess(signals)
 
 
 def _load(point: EntryPoint) -> Callable[[Mapping[str, str]], Signals]:
@@ -319,21 +359,25 @@ def _load(point: EntryPoint) -> Callable[[Mapping[str, str]], Signals]:
         ) from None
 
 
-def _resource_of(settings: Settings, signals: Signals) -> Resource:
-    """Return the OpenTelemetry resource of this process, with the user's and the exporter's attributes and an instance
-    id.
-    """
+def _resource_of(settings: Settings) -> Resource:
+    """Return the OpenTelemetry resource of this process, with the user's attributes and an instance id."""
     from opentelemetry.sdk.resources import Resource
 
     given = Resource.create({semconv.SERVICE_NAME: settings.service} if settings.service else {})  # and OTEL_RESOURCE_*
     # A variable that is no UTF-8 has lone surrogates in Python, which no request can hold.
     texts = {name: encodable(value) for name, value in given.attributes.items() if isinstance(value, str)}
     given = Resource({**given.attributes, **texts}, given.schema_url)
+    return given if semconv.SERVICE_INSTANCE in given.attributes else with_new_identity(given)
+
+
+def resource_for(given: Resource, signals: Signals) -> Resource:
+    """Return the resource *given* with the attributes that an exporter adds."""
+    from opentelemetry.sdk.resources import Resource
+
     service = str(given.attributes.get(semconv.SERVICE_NAME, ""))
     named = bool(signals.service_attribute) and not service.startswith(_UNNAMED_SERVICE)
-    of_service = {signals.service_attribute: service} if named else {}
-    given = Resource({**of_service, **signals.resource}).merge(given)  # what the user set goes first
-    return given if semconv.SERVICE_INSTANCE in given.attributes else with_new_identity(given)
+    added = {**({signals.service_attribute: service} if named else {}), **signals.resource}
+    return Resource(added).merge(given) if added else given  # what the user set goes first
 
 
 def _flushes(tracers: object, meters: object, loggers: object) -> list[Callable[[int], object]]:
@@ -350,38 +394,45 @@ def _flush_metrics(flush: Callable[[float], object], timeout_millis: float) -> o
     return flush(max(timeout_millis, COLLECT_MS))
 
 
-def _add_own_hold_processor(
-    provider: OwnTracerProvider,
-    process_signals: PerProcess[Signals],
-    settings: Settings,
-    exporters: dict[str, RetryingExporter],
-    limit: int,
-) -> HoldProcessor | None:
-    """Add a `HoldProcessor`, which delays the export of root spans, to ragtrace's tracer provider.
-
-    Return the processor, or None if no spans are exported. An exporter that exports batches is added to *exporters*.
-    """
-    signals = process_signals.get()
-    if signals.spans is None:
-        return None
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
-
-    if signals.immediate:
-        export: SpanProcessor = SimpleSpanProcessor(signals.spans)
-    else:
-        queue = PerProcess(partial(ExportQueueCounts, SPANS, limit, most_bytes=settings.queue_bytes // 8))
-        exporters[SPANS] = exporter = RetryingExporter(lambda: process_signals.get().spans, queue)
-        with _names_variables("OTEL_BSP_"):
-            export = BoundedProcessor(BatchSpanProcessor(cast("Any", exporter), max_queue_size=limit), queue)
+def _add_own_hold_processor(provider: OwnTracerProvider, export: SpanProcessor, settings: Settings) -> HoldProcessor:
+    """Add a `HoldProcessor`, which delays the export of root spans, to ragtrace's tracer provider, and return it."""
     hold = HoldProcessor(export, seconds=settings.hold_seconds, most_bytes=settings.queue_bytes // 8)
     hold.is_own = True
     provider.add_own_processor(hold)
     return hold
 
 
-def _own_loggers(
-    process_signals: PerProcess[Signals], resource: Resource, exporters: dict[str, RetryingExporter], limit: int
+def span_processor(
+    process_signals: PerProcess[Signals],
+    settings: Settings,
+    exporters: dict[str, RetryingExporter],
+    limit: int,
+    what: str = SPANS,
+) -> SpanProcessor:
+    """Return the processor that exports spans to `Signals.spans`. Its batching exporter is added to *exporters*.
+
+    Args:
+        what: key of that exporter, and name of the spans in counts and log lines.
+    """
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+
+    signals = process_signals.get()
+    if signals.immediate and signals.spans is not None:
+        return SimpleSpanProcessor(signals.spans)
+    queue = PerProcess(partial(ExportQueueCounts, what, limit, most_bytes=settings.queue_bytes // 8))
+    exporters[what] = exporter = RetryingExporter(lambda: process_signals.get().spans, queue)
+    with _names_variables("OTEL_BSP_"):
+        return BoundedProcessor(BatchSpanProcessor(cast("Any", exporter), max_queue_size=limit), queue)
+
+
+def logger_provider_of(
+    process_signals: PerProcess[Signals],
+    resource: Resource,
+    exporters: dict[str, RetryingExporter],
+    limit: int,
+    what: str = EVENTS,
 ) -> SdkLoggerProvider:
+    """Return a provider whose events go to `Signals.logs`. Its batching exporter is added to *exporters* as *what*."""
     from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
     from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, SimpleLogRecordProcessor
 
@@ -392,8 +443,8 @@ def _own_loggers(
         provider.add_log_record_processor(SimpleLogRecordProcessor(logs))
         return provider
     # A call has several events. Half of the places are kept for the events of calls that are being scored.
-    queue = PerProcess(partial(ExportQueueCounts, EVENTS, limit, reserve=limit // 2))
-    exporters[EVENTS] = exporter = RetryingExporter(lambda: process_signals.get().logs, queue)
+    queue = PerProcess(partial(ExportQueueCounts, what, limit, reserve=limit // 2))
+    exporters[what] = exporter = RetryingExporter(lambda: process_signals.get().logs, queue)
     with _names_variables("OTEL_BLRP_"):
         batches = BatchLogRecordProcessor(cast("Any", exporter), max_queue_size=limit)
     provider.add_log_record_processor(cast("Any", BoundedProcessor(batches, queue)))
@@ -409,6 +460,8 @@ def _queue_size(variable: str, default: int) -> int:
         ) from None
 
 
+_NO_EXPORTER: Final = "none"
+"""Name of the exporter that exports nothing."""
 _UNNAMED_SERVICE: Final = "unknown_service"
 """Beginning of the name that OpenTelemetry gives a service without a name."""
 _PROCESS: Final[Mapping[str, tuple[Callable[[], object], Callable[[Any], None]]]] = {

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core.endpoints import Rejected
-from ragtrace.core.part import Part
+from ragtrace.core.part import Part, PartStatus
 from ragtrace.core.types import Observer, RagCall
 from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.forks import PerProcess
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ragtrace.core.score_sink import ScoreSink
     from ragtrace.core.step import GuardVerdict
     from ragtrace.telemetry.export.own_meters import OwnMeters
+    from ragtrace.telemetry.export.routes import Routing
     from ragtrace.telemetry.export.score_poster import ScorePoster
     from ragtrace.telemetry.spans.fast import FastTracer
 
@@ -408,6 +409,10 @@ class Telemetry(Part):
     """Name of the application in ragtrace's own resource."""
     posters: list[ScorePoster] = field(default_factory=list["ScorePoster"])
     """Observers that post scores to backends which do not read them from spans, events or metrics."""
+    poster_parts: list[Part] = field(default_factory=list[Part])
+    """Parts of a runtime that these observers are: each by itself, or, of several backends, all as one."""
+    routing: Routing | None = None
+    """Exporters that each take the telemetry of their calls; None: there is one exporter."""
     histories: list[ScoreStore] = field(default_factory=list["ScoreStore"])
     """Observers that store every call in a file."""
 
@@ -428,6 +433,8 @@ class Telemetry(Part):
             held: number of spans that wait for their scores, for which room in the export queue is kept.
         """
         least = _CALLS_AT_ONCE * _ITEMS_OF_A_CALL
+        if self.routing is not None:  # the calls of all others would wait for one backend that is slow, or away
+            return -(-least // _ITEMS_OF_A_CALL)
         for what, exporter in self.exporters.items():
             least = min(least, exporter.queue.remaining_capacity(held if what == SPANS else 0))
         return -(-least // _ITEMS_OF_A_CALL)
@@ -462,6 +469,10 @@ class Telemetry(Part):
         """Return whether all scores that were queued before the time *moment* are delivered or counted as lost."""
         stored = all(history.settled_until(moment) for history in self.histories)
         return stored and all(poster.outbox.settled_until(moment) for poster in self.posters)
+
+    def status(self) -> PartStatus | None:
+        """Return what `ragtrace.doctor()` shows of several exporters."""
+        return None if self.routing is None else self.routing.status()
 
     def leave_open(self, successor: Telemetry) -> None:
         """Leave the exporters of the user open, at the end of this telemetry, that *successor* has as well."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import time_ns
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
 
-from opentelemetry.context import Context
+from opentelemetry.context import Context, set_value
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, set_span_in_context
 
 from ragtrace.core import semconv
@@ -22,6 +22,7 @@ from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.tags import tag_attributes
 from ragtrace.core.text import encodable
 from ragtrace.core.types import CALIBRATION, Evaluation, JudgedTexts, RagCall, Result, Score, Unscored
+from ragtrace.system.context import ROUTE_KEY
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.scores.event import (
     calibration_of,
@@ -209,7 +210,7 @@ class ScoreSender:
             self._emit(root, call, evaluation, target)
         if guard is not None and self._logger is not None:
             with guarded("guard events"):
-                emit_guard_event(self._logger, guard, call, set_span_in_context(NonRecordingSpan(target)))
+                emit_guard_event(self._logger, guard, call, _context_of(target, call))
         if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:
             if not self._owned and not hold_processors():
                 faults.log_once(
@@ -256,12 +257,21 @@ class ScoreSender:
                 observer(call, guard_verdict(guard))
 
     def _emit(self, root: Step, call: RagCall, evaluation: Evaluation, target: SpanContext) -> None:
-        context = set_span_in_context(NonRecordingSpan(target))
+        context = _context_of(target, call)
         with guarded("metrics"):
             self._instruments.record_evaluation(evaluation, call, context)
         if self._logger is not None:
             with guarded("evaluation events"):
                 emit_events(self._logger, evaluation, call, root.response_id, context)
+
+
+def _context_of(target: SpanContext, call: RagCall) -> Context:
+    """Return a context in which the span *target* of *call* is current, and which says where its telemetry goes."""
+    return _with_route(set_span_in_context(NonRecordingSpan(target)), call)
+
+
+def _with_route(context: Context, call: RagCall) -> Context:
+    return set_value(ROUTE_KEY, call.route, context) if call.route else context
 
 
 def _span_id(root: Step) -> int:
@@ -275,7 +285,8 @@ def _send_carrier(
     """Export the scores of the span *target* on an extra span (a carrier), unless the head sampler drops it."""
     first: Attributes = {semconv.OPERATION_NAME: semconv.OPERATION_EVALUATION, semconv.OI_KIND: semconv.OI_EVALUATOR}
     name = f"{semconv.CARRIER_OPERATION} {call.workflow}" if call.workflow else semconv.CARRIER_OPERATION
-    span = tracer.start_span(name, context=_ROOT, kind=SpanKind.INTERNAL, links=[Link(target)], attributes=first)
+    context = _with_route(_ROOT, call)
+    span = tracer.start_span(name, context=context, kind=SpanKind.INTERNAL, links=[Link(target)], attributes=first)
     if span.is_recording():
         # The scores last: beyond the span's limit of attributes, the SDK keeps those that were set last.
         tokens = {

@@ -72,6 +72,14 @@ def test_a_message_of_a_release_that_had_no_tags_has_none() -> None:
     assert read_message(json.dumps(record)).unscored.call == replace(CALL, tags={})
 
 
+def test_the_route_of_the_call_is_kept() -> None:
+    """Its scores go where its spans went."""
+    call = RagCall("q", (), "a", route="tenant=acme", span=SpanContext(1, 1, False))
+    assert read_message(write_message(CallMessage.of(UnscoredCall(call, (), None, 0.5)))).unscored.call.route == (
+        "tenant=acme"
+    )
+
+
 def test_the_number_of_tries_is_kept() -> None:
     """A call that failed once says so."""
     assert read_message(write_message(MESSAGE._replace(tries=1))).tries == 1

@@ -499,6 +499,8 @@ class Ended:
 
     scores_head_dropped = False
     baggage_tags = ()
+    router = None
+    looks_around = False
 
     def __init__(self) -> None:
         runtime = current()

@@ -1,0 +1,1 @@
+"""Routing of telemetry: whole calls to the exporter of their tag's value."""
