@@ -314,7 +314,10 @@ class FunctionArguments:
         self._top_k = self._source("top_k", None, _TOP_K)
         self._model = self._source("model", None, _MODEL)
         of_tags = self._tag_sources(tags)
-        self._constant_tags = {name: each.value for name, each in of_tags.items() if isinstance(each, Constant)}
+        self._tags_as_written: dict[str, TagValue] = {
+            name: each.value if isinstance(each, Constant) else "" for name, each in of_tags.items()
+        }
+        """Tags in the order of `tags=`, of which those that arguments give have no value yet."""
         self._tags = {name: each for name, each in of_tags.items() if not isinstance(each, Constant)}
         self.has_tags = bool(of_tags)
         """Whether a call has tags by `tags=`."""
@@ -368,13 +371,14 @@ class FunctionArguments:
             bound: whether *args* leaves out the first parameter, self or cls.
         """
         call = CallArguments(args, kwargs, 1 if bound or self._always_bound else 0)
-        tags, others = self._constant_tags.copy(), dict[str, object]()
+        tags, others = self._tags_as_written.copy(), dict[str, object]()
         for name, source in self._tags.items():
             value = self._value(source, call)
             if type(value) is str and is_plain_value(value):  # nearly always, and the caller waits
                 tags[name] = value
             else:
                 others[name] = value
+                del tags[name]
         return {**tags, **kept_tags(others, f"tags= of {self.function_name}")} if others else tags
 
     def _tag_sources(self, tags: object) -> dict[str, ArgumentSource | Constant]:
