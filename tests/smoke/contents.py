@@ -1,8 +1,9 @@
 """Checks what the wheel and the source distribution contain: `python tests/smoke/contents.py DIST`, in a checkout.
 
-By rule, not by a list of names: the wheel has every file of the packages and nothing else, no test above all; the
-source distribution has every file of the folders and documents that a developer needs. Exits 0 and prints one line, or
-names the files that are missing and those that do not belong there.
+By rule, not by a list of names: the wheel has every file of the packages but the `README.md` of ragtrace's folders,
+which are for developers, and nothing else, no test above all; the source distribution has every file of the folders and
+documents that a developer needs. Exits 0 and prints one line, or names the files that are missing and those that do not
+belong there.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def wheel_files(files: Iterable[str], wheel: Path) -> set[str]:
         place + name.removeprefix(folder)
         for name in files
         for folder, place in PACKAGES.items()
-        if name.startswith(folder)
+        if name.startswith(folder) and not Path(name).match("ragtrace/*/README.md")
     }
     return packaged | {metadata + name for name in METADATA}
 
