@@ -421,7 +421,7 @@ class ByTag(Protocol):
         ...
 
     def of_tag(self, name: str, value: TagValue) -> RunningMoments | None:
-        """Return the sums of the calls whose tag *name* has that *value*, or None if there is no such call."""
+        """Return the sums of the calls whose tag *name* has that *value*; None: they are not told apart from others."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.tags import TagValue
@@ -22,6 +22,9 @@ from ragtrace.runtime.current_runtime import current
 
 if TYPE_CHECKING:
     from ragtrace.runtime.runtime import Runtime
+
+TOO_MANY_VALUES: Final = "too_many_values"
+"""Reason for an estimate without a value: the tag has had so many values that this one's calls count as `other`."""
 
 
 def estimate(
@@ -73,7 +76,8 @@ def estimate(
         configured; corrected, also when there is no calibration (`not_calibrated`), or none that can correct
         (`one_kind_labelled`, `judge_uninformative`). Scores of a decision model are probabilities whose mean is not a
         rate: without correction their estimate has no value (`uncalibrated`), and with it only from 50 labels on
-        (`too_few_labels`) and while the calibration is not stale (`stale_calibration`).
+        (`too_few_labels`) and while the calibration is not stale (`stale_calibration`). With `tags`, it has none where
+        the tag has had too many values to tell this one apart (`too_many_values`).
 
     Raises:
         UnknownMetricError: neither screen nor judge gives that metric in [0, 1].
@@ -92,7 +96,10 @@ def estimate(
             f"no estimate of {metric!r}: neither screen nor judge gives such a metric in [0, 1]; estimated now: {known}"
         )
     if tags:
-        moments = _tagged(runtime, tags, window).sum(metric, workflow=workflow, model=model)
+        tagged = _tagged(runtime, tags, window)
+        if tagged is None:
+            return missing_estimate(TOO_MANY_VALUES, method, of, metric=metric, workflow=workflow)
+        moments = tagged.sum(metric, workflow=workflow, model=model)
     else:
         moments = runtime.moments.sum(metric, workflow=workflow, window=window, model=model)
     found = estimate_mean(moments, method=method, of=of, metric=metric, workflow=workflow, evaluator=evaluator)
@@ -108,8 +115,8 @@ def estimate(
     return entry.correct(found, stale)
 
 
-def _tagged(runtime: Runtime, tags: Mapping[str, TagValue], window: float | None) -> RunningMoments:
-    """Return the sums of the calls with a tag.
+def _tagged(runtime: Runtime, tags: Mapping[str, TagValue], window: float | None) -> RunningMoments | None:
+    """Return the sums of the calls with a tag, or None if they are not told apart from those with other values.
 
     Raises:
         SettingsError: there are several, it is not one of those with sums of their own, or a time window is asked for.
@@ -124,4 +131,4 @@ def _tagged(runtime: Runtime, tags: Mapping[str, TagValue], window: float | None
             f"no sums are kept of the tag {name!r}; write configure(tags=ragtrace.types.Tags(metrics=[{name!r}])). "
             f"Kept now: {', '.join(known) or 'none'}"
         )
-    return by_tag.of_tag(name, value) or RunningMoments(runtime.moments.assignment)
+    return by_tag.of_tag(name, value)

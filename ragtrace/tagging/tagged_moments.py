@@ -51,9 +51,12 @@ class TaggedMoments(Part):
         return {semconv.tag(name): self._counted_as(name, value) for name, value in found}
 
     def of_tag(self, name: str, value: TagValue) -> RunningMoments | None:
-        """Return the sums of the calls whose tag *name* has that *value*, or None if there is no such call."""
+        """Return the sums of the calls whose tag *name* has that *value*; None: they may be counted as `other`."""
         with self._lock:
-            return self._values[name].get(tag_text(value))
+            found = self._values[name].get(tag_text(value))
+            if found is None and OTHER not in self._values[name]:
+                return RunningMoments(self._assignment)
+            return found
 
     def observations(self) -> Iterator[ObservableMetric]:
         """Return the metric of the calls whose value of a tag is not kept apart."""

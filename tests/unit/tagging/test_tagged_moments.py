@@ -49,11 +49,25 @@ def test_the_bound_holds_for_calls_whose_scores_go_out_before_they_are_counted()
     assert seen == ["a", "b", OTHER, OTHER, "a"]
 
 
+def test_of_a_value_that_is_not_told_apart_nothing_is_known() -> None:
+    """Its calls count as other, so that "no calls" would be invented; before there are too many, there are none."""
+    ragtrace.configure(exporter="none", tags=ragtrace.types.Tags(metrics=["tenant"], most_values=2))
+    for number, tenant in enumerate(("acme", "globex", "initech")):
+        assert ragtrace.estimate("consistency", tags={"tenant": "hooli"}).reason == "nothing_judged", number
+        ask(tenant, "In Paris.")
+        assert ragtrace.flush()
+    found = ragtrace.estimate("consistency", tags={"tenant": "initech"})
+    assert (found.value, found.reason) == (None, "too_many_values")
+    assert ragtrace.estimate("consistency", tags={"tenant": "acme"}).n == 1
+
+
 def test_a_call_without_the_tag_has_no_attribute_and_no_sum() -> None:
     moments = TaggedMoments(ASSIGNMENT, ["tenant"], 2)
     moments(*call(channel="web"))
     assert moments.attributes(call(channel="web")[0]) == {}
-    assert moments.of_tag("tenant", "web") is None
+    of_web = moments.of_tag("tenant", "web")
+    assert of_web is not None
+    assert of_web.sum("consistency").n == 0
 
 
 # --- in a configured process -----------------------------------------------------------------------------------------
