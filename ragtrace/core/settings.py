@@ -220,10 +220,8 @@ def resolve_judge_limits(limits: JudgeLimits, environ: Mapping[str, str]) -> dic
     return {each.name: source.read(each) for each in SETTINGS if each.name in judge_settings(limits)}
 
 
-def resolve_options(
-    settings: Sequence[Setting], option: object, environ: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values of the *settings* of a feature, and the origin of each, by the field of its option class.
+def resolve_options(settings: Sequence[Setting], option: object, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of the *settings* of a feature, by the field of its option class.
 
     Args:
         settings: the settings; the `keyword` of each names its field.
@@ -236,8 +234,7 @@ def resolve_options(
     names = {each.name: each.keyword.partition("(")[2].rstrip("=)") for each in settings}
     given = {} if option is None else {name: getattr(option, field) for name, field in names.items()}
     source = _SettingsReader(given, environ)
-    values = {names[each.name]: source.read(each) for each in settings}
-    return values, {names[name]: origin for name, origin in source.origins.items()}
+    return {names[each.name]: source.read(each) for each in settings}
 
 
 def judge_settings(limits: JudgeLimits) -> dict[str, object]:

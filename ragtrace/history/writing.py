@@ -243,7 +243,7 @@ class HistoryWriter:
         if is_new:
             row = number, _call_json(offered.call, texts=self._texts)
             database.execute("INSERT INTO bodies (number, body) VALUES (?, ?)", row)
-        if offered.call.tags:  # whoever stores a call a second time has the same
+        if offered.call.tags:  # where a call is stored a second time, they are the same
             rows = [
                 (number, name, encodable(tag_text(value)), _tag_type(value))
                 for name, value in offered.call.tags.items()

@@ -55,7 +55,7 @@ def leave_layer(block: object) -> None:
 def baggage_tags(names: Sequence[str], context: Context) -> dict[str, TagValue]:
     """Return the tags that OpenTelemetry's baggage in *context* has under one of *names*.
 
-    Names that are not listed are none, whoever sent them. What is no value of a tag is left out, and counted. Never
+    Entries under other names are no tags. What is no value of a tag is left out, and counted. Never
     raises.
     """
     from opentelemetry.baggage import get_all  # only where baggage is read

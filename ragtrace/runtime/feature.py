@@ -76,7 +76,7 @@ class Feature:
         if option is not None:
             check_type(self.argument, option, self.options)
         self.given = given
-        self.values, self.origins = resolve_options(self.settings, option, os.environ)
+        self.values = resolve_options(self.settings, option, os.environ)
 
     def metrics(self) -> Iterable[str]:
         """Return the names of the metrics that the feature reads, which are computed beside the usual ones."""
