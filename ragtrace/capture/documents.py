@@ -571,7 +571,7 @@ class _Search:
     def _has_no_hits(self, columns: list[tuple[object, ...]], lists: tuple[object, ...]) -> bool | None:
         """Return whether *lists*, which are empty or null, are those of queries without a hit.
 
-        Of pairs of a text and an empty list the text is taken for the query, unless that is known to be another.
+        Of pairs of a text and an empty list nobody can tell, unless a text is the query: passages without tags look so.
         """
         beside = [column for column in columns if column is not lists]
         is_pair, is_asked = len(columns) == 2, any(self._is_query(value) for column in beside for value in column)
@@ -580,7 +580,7 @@ class _Search:
         if is_asked:
             return True
         is_query = is_pair and all(text_of(value) is not None for value in beside[0])
-        return self.query is None if is_query else None
+        return False if is_query else None
 
     def _read_rows(self, items: list[object], depth: int) -> bool | None:
         """Add the documents in rows of a database. Return False if none is understood, and None if *items* are no rows.
